@@ -35,12 +35,12 @@ class Distribution:
     def since(self, before: Distribution) -> Distribution:
         """Return the values that came after an earlier state of the same histogram.
 
-        A histogram that has fewer values than before was started again, and all of it is new.
+        Nothing where there are fewer values than before: see ``_grown``.
         """
-        if before.bounds != self.bounds or before.count > self.count:
+        if before.bounds != self.bounds:
             return self
-        pairs = zip(self.counts, before.counts, strict=True)
-        return Distribution(self.bounds, tuple(now - then for now, then in pairs))
+        pairs = zip(before.counts, self.counts, strict=True)
+        return Distribution(self.bounds, tuple(_grown(then, now) for then, now in pairs))
 
     def plus(self, other: Distribution) -> Distribution:
         """Return the values of both, whose bounds are equal unless one is empty."""
@@ -80,6 +80,7 @@ class RouteReading:
 class Reading:
     """What the metrics of a server say at one moment. Counters count from the start of the server."""
 
+    workers: float = 0.0  # whose metrics are included; 0 for a server without workers
     live_runs: float = 0.0
     open_streams: float = 0.0
     loop_lag_seconds: float = 0.0
@@ -137,18 +138,18 @@ class MetricHistory:
 
     def __init__(self) -> None:
         self._intervals: deque[_Interval] = deque(maxlen=_MAX_SAMPLES)
-        self._before = Reading()
-        self._read_at: float | None = None
+        self._before: Reading | None = None
 
     def add(self, reading: Reading, at: float, elapsed: float) -> None:
         """Add what happened in the `elapsed` seconds since the previous reading.
 
-        The first reading is only what the second is compared with. `at` is in seconds since the
+        The first reading is only what the second is compared with; so is one that includes other
+        workers than before, as one of them did not answer in time. `at` is in seconds since the
         epoch.
         """
-        if self._read_at is not None and elapsed > 0:
-            self._intervals.append(_compare(self._before, reading, at, elapsed))
-        self._before, self._read_at = reading, at
+        before, self._before = self._before, reading
+        if before is not None and before.workers == reading.workers and elapsed > 0:
+            self._intervals.append(_compare(before, reading, at, elapsed))
 
     def samples(self, after: float = 0.0) -> list[MetricSample]:
         """Return the samples that were taken after a time, oldest first."""
@@ -220,5 +221,9 @@ def _merge(distributions: Iterable[Distribution]) -> Distribution:
 
 
 def _grown(before: float, now: float) -> float:
-    """Return by how much a counter grew. One that is smaller than before has started at zero."""
-    return now - before if now >= before else now
+    """Return by how much a counter grew.
+
+    The counters of several workers are added up. If the sum is smaller than before, one of them has
+    started again, and how much it had counted since the last reading is not known.
+    """
+    return max(0.0, now - before)

@@ -100,11 +100,18 @@ def test_what_was_counted_before_is_not_counted_again() -> None:
     assert sample.latency_p50 is sample.first_text_p50 is None
 
 
-def test_counters_of_a_worker_that_has_started_again_count_from_zero() -> None:
-    before = Reading(events=1000, routes={"/a": RouteReading(spread(9, 9, 9, 9))})
-    now = Reading(events=20, routes={"/a": RouteReading(spread(2, 2, 2, 2))})
+def test_counters_of_a_worker_that_has_started_again_are_no_peak() -> None:
+    before = Reading(events=1000, cpu_seconds=7, routes={"/a": RouteReading(spread(9, 9, 9, 9))})
+    now = Reading(events=900, cpu_seconds=9, routes={"/a": RouteReading(spread(2, 2, 2, 2))})
     sample = sampled(before, now)
-    assert (sample.events_per_second, sample.requests_per_second) == (2, 0.2)
+    assert (sample.events_per_second, sample.requests_per_second, sample.cpu_cores) == (0, 0, 0.2)
+
+
+def test_readings_of_different_workers_are_not_compared() -> None:
+    history = MetricHistory()
+    for number, (workers, events) in enumerate([(2, 1000), (1, 500), (2, 1020), (2, 1030)]):
+        history.add(Reading(workers=workers, events=events), 10.0 * number, 10.0)
+    assert [(each.at, each.events_per_second) for each in history.samples()] == [(30, 1)]
 
 
 def test_the_first_reading_and_one_without_time_are_no_samples() -> None:

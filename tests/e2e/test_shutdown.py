@@ -72,6 +72,7 @@ def test_a_drain_lets_runs_end_and_takes_no_new_ones(launch: Launch) -> None:
         refused = client.post("/v1/chat/completions", json=BODY)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "gateway_draining")
         assert refused.headers["Retry-After"]
+        assert 0 < server.health()["drain_remaining_seconds"] < 20
         assert stream.last_chunk()["choices"][0]["finish_reason"] == "stop"
     assert server.wait() == 0
     assert only_turn(server, "drained").status == "completed"
@@ -101,6 +102,27 @@ def test_idle_connections_do_not_delay_the_shutdown(launch: Launch, measured: Me
         with exit_within(server, 1.5, measured):
             server.signal()
         assert used.sock.recv(1) == b""
+
+
+@pytest.mark.xdist_group("e2e-shutdown-2")
+def test_who_watches_the_log_does_not_delay_the_shutdown(
+    launch: Launch, measured: Measured
+) -> None:
+    server = launch()
+    with httpx2.stream(
+        "GET",
+        f"{server.url}/api/logs",
+        headers={"Authorization": f"Bearer {server.key}"},
+        trust_env=False,
+        timeout=30,
+    ) as answer:
+        received = answer.iter_text()
+        text = next(received)
+        with exit_within(server, 1.5, measured):
+            server.signal()
+            text += "".join(received)  # to a proper end
+    assert "stopping" in text
+    assert server.key not in text
 
 
 @pytest.mark.xdist_group("e2e-shutdown-2")

@@ -96,6 +96,10 @@ def test_two_workers_are_one_server(plan: LaunchOptions) -> None:
         assert seen['hermes_trio_runs_total{reason="",status="completed"}'] == 20
         assert seen["hermes_trio_run_duration_seconds_count"] == 20
         assert (seen["hermes_trio_workers"], seen["hermes_trio_workers_answering"]) == (2, 2)
+        listed = server.get("/api/status").json()["server"]["workers"]
+        assert [each["number"] for each in listed] == [1, 2]
+        assert sum(each["is_this"] for each in listed) == 1
+        assert all(each["memory_bytes"] and not each["not_ready"] for each in listed)
         assert {
             f'process_start_time_seconds{{worker="{number}"}}' for number in (1, 2)
         } <= seen.keys()

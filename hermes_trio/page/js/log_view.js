@@ -35,6 +35,11 @@ function take(line) {
   log.set({ ...log.value, lines: [...(isNew ? [] : lines), line].slice(-MOST) });
 }
 
+// Lines are aligned for terminals; only a traceback needs its spaces.
+function narrow(text) {
+  return text.includes("\n") ? text : text.replace(/ {2,}/g, " ");
+}
+
 export function Log() {
   const { state, lines } = useCell(log);
   const [isPaused, setPaused] = useState(null); // the lines that are shown meanwhile
@@ -56,6 +61,6 @@ export function Log() {
   return html`<div class="head"><h2>Log</h2><span class="faint"><span class=${`dot ${word === "live" ? "on" : "wait"}`} aria-hidden="true"></span> ${word}</span><span class="spring"></span>
     <div class="tabs" role="group" aria-label="Log"><button type="button" aria-pressed=${isGrave} onClick=${() => setGrave(!isGrave)}>Warnings</button>
     <button type="button" aria-pressed=${isPaused !== null} onClick=${() => setPaused(isPaused ? null : lines)}>Pause</button></div></div>
-    <div class="log" ref=${place} onScroll=${scrolled} tabindex="0" role="region" aria-label="Log lines">${shown.map((line) => html`<div key=${line.number} class=${line.level}>${line.text}</div>`)}
+    <div class="log" ref=${place} onScroll=${scrolled} tabindex="0" role="region" aria-label="Log lines">${shown.map((line) => html`<div key=${line.number} class=${line.level}>${narrow(line.text)}</div>`)}
     ${!shown.length && html`<div class="faint">${isGrave ? "No warnings." : "No lines yet."}</div>`}</div>`;
 }

@@ -7,6 +7,7 @@ const HEIGHT = 130;
 const DIGIT = 6.6; // pixels: the widest character of the axes
 const SHORTEST = 120; // seconds on the axis
 const FEW = 60; // samples: so few are shown as points, as a line may be too short to see
+const MINUTES = [1, 2, 5, 10, 15, 30, 60].map((minutes) => 60 * minutes);
 const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
 export const theme = new Cell(0); // counts changes of light and dark
 
@@ -65,7 +66,7 @@ function options(plot, span, place) {
     legend: { show: false },
     cursor: { show: false },
     scales: { x: { range: (_, low, high) => timeRange(low, high, span) }, y: { range: (_, low, high) => [0, Math.max(plot.least, (high ?? 0) * 1.1)] } },
-    axes: [{ ...axis, size: 24, space: 60, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: widest, space: 30, ...(plot.binary ? { incrs: BINARY } : {}), values: (_, ticks) => ticks.map(plot.show) }],
+    axes: [{ ...axis, size: 24, space: 60, incrs: MINUTES, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: widest, space: 30, ...(plot.binary ? { incrs: BINARY } : {}), values: (_, ticks) => ticks.map(plot.show) }],
     series: [{}, ...Object.keys(plot.series).map((label, n) => ({ label, ...lines[n], width: 1.5, points: { size: 3, show: (_, series, first, last) => last - first < FEW }, spanGaps: false }))],
   };
 }

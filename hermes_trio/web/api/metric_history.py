@@ -98,6 +98,7 @@ def parse_reading(text: bytes) -> Reading:
 
     routes = [route for name, route in buckets if name == metrics.REQUEST_SECONDS.name]
     return Reading(
+        workers=sums[metrics.ANSWERING.name],
         live_runs=sums[metrics.ACTIVE.name],
         open_streams=sums[metrics.STREAMS.name],
         loop_lag_seconds=sums[metrics.LAG.name],
