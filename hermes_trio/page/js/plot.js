@@ -44,9 +44,9 @@ function shown(plot, value) {
 }
 
 // A server that has just started fills the plot all the same.
-function timeRange(low, high, span) {
-  const end = high ?? Date.now() / 1000;
-  return [end - Math.min(span, Math.max(SHORTEST, end - (low ?? end))), end];
+function timeRange(times, span) {
+  const end = times.at(-1) ?? Date.now() / 1000;
+  return [end - Math.min(span, Math.max(SHORTEST, end - (times[0] ?? end))), end];
 }
 
 function clock(at) {
@@ -65,7 +65,7 @@ function options(plot, span, place) {
     padding: [8, 20, 0, 0], // the last time and the highest value stand out by half of their size
     legend: { show: false },
     cursor: { show: false },
-    scales: { x: { range: (_, low, high) => timeRange(low, high, span) }, y: { range: (_, low, high) => [0, Math.max(plot.least, (high ?? 0) * 1.1)] } },
+    scales: { x: { range: (chart) => timeRange(chart.data[0], span) }, y: { range: (_, low, high) => [0, Math.max(plot.least, (high ?? 0) * 1.1)] } },
     axes: [{ ...axis, size: 24, space: 60, incrs: MINUTES, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: widest, space: 30, ...(plot.binary ? { incrs: BINARY } : {}), values: (_, ticks) => ticks.map(plot.show) }],
     series: [{}, ...Object.keys(plot.series).map((label, n) => ({ label, ...lines[n], width: 1.5, points: { size: 3, show: (_, series, first, last) => last - first < FEW }, spanGaps: false }))],
   };

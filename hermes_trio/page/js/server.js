@@ -1,4 +1,4 @@
-// How the server is doing: its state, the last hour in plots, who serves, remembered approvals, settings.
+// How the server is doing: its state, the last hour in plots, who serves, its log, remembered approvals, settings.
 
 import { BASE, get, health, part, request } from "./api.js";
 import { Bar } from "./bar.js";
