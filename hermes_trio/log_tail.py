@@ -28,7 +28,8 @@ class LogTail:
 
     def __init__(self, max_lines: int = MAX_LINES) -> None:
         self._lines: deque[LogLine] = deque(maxlen=max_lines)
-        self._lock = threading.Lock()
+        # Reentrant, as the garbage collector may run a finalizer that logs while it is held.
+        self._lock = threading.RLock()
         self._count = 0
         self._listeners: tuple[Callable[[], None], ...] = ()
 

@@ -130,3 +130,17 @@ def test_a_tail_is_bounded() -> None:
     assert (two.number, two.text, long.number) == (2, "two", 3)
     assert long.text == "x" * (MAX_LINE_CHARS - 1) + "…"
     assert tail.read(2, limit=0) == []
+
+
+def test_a_listener_may_log() -> None:
+    """As a finalizer may, which the garbage collector runs in the middle of anything."""
+    tail = LogTail()
+
+    def log_once() -> None:
+        if tail.count == 1:
+            tail.append(1.0, "info", "two")
+
+    with tail.listening(log_once):
+        tail.append(1.0, "info", "one")
+    tail.append(1.0, "info", "three")
+    assert [line.text for line in tail.read(0)] == ["one", "two", "three"]

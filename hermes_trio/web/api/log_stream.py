@@ -12,7 +12,6 @@ from attrs import asdict
 from quart import Blueprint, Response
 from quart.wrappers.response import ResponseBody
 
-from hermes_trio.agent.event_queue import current_notifier
 from hermes_trio.core.dialects.wire import KEEPALIVE
 from hermes_trio.log_tail import MAX_LINES, LogLine
 from hermes_trio.web.auth import require_admin
@@ -56,11 +55,13 @@ class LogBody(ResponseBody):
 
     async def __aenter__(self) -> Self:
         """Listen for new lines, and for the end of the server."""
-        notifier = current_notifier()
+        token = trio.lowlevel.current_trio_token()
 
         def notify() -> None:
+            # Unlike ``ThreadNotifier``, it may be called again while it runs, as by a finalizer
+            # that logs.
             with suppress(trio.RunFinishedError):
-                notifier.notify(self._wake)
+                token.run_sync_soon(self._wake, idempotent=True)
 
         self._subscriptions.enter_context(self._feed.tail.listening(notify))
         self._subscriptions.enter_context(self._feed.open_stream(self._wake))
