@@ -153,7 +153,7 @@ FEW_DESCRIPTORS = """
 def test_running_out_of_descriptors_is_survived() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FEW_DESCRIPTORS)],
-        check=False, capture_output=True, text=True, timeout=20, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert "served True" in done.stdout, done.stderr
     assert "full" in done.stdout
