@@ -45,19 +45,6 @@ export async function allMessages(sessionId) {
   return messages;
 }
 
-// What was asked in a run that has no transcript yet, for a page that is loaded anew in the meantime.
-const question = {
-  keep: (runId, content) => {
-    try {
-      sessionStorage.setItem(`question-${runId}`, JSON.stringify(content));
-    } catch {
-      // too large: then it is shown when the run has ended
-    }
-  },
-  find: (runId) => JSON.parse(sessionStorage.getItem(`question-${runId}`) ?? "null"),
-  drop: (runId) => sessionStorage.removeItem(`question-${runId}`),
-};
-
 export class Conversation {
   #leaving = new AbortController();
   #loading = null;
@@ -148,7 +135,7 @@ export class Conversation {
   }
 
   #resume(run) {
-    const turn = this.#add({ runId: run.run_id, model: run.model, question: question.find(run.run_id), began: run.created_at });
+    const turn = this.#add({ runId: run.run_id, model: run.model, began: run.created_at });
     this.#follow(turn, run.kind === "sessions" ? {} : { isRun: true });
   }
 
@@ -253,7 +240,6 @@ export class Conversation {
   }
 
   async #settle(turn) {
-    if (turn.runId) question.drop(turn.runId);
     const found = await get(`/api/sessions/${part(this.id)}`).catch(() => null);
     if (found) this.session = found.session;
     this.stored = found?.session.message_count ?? this.stored;
