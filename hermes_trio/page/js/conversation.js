@@ -125,6 +125,7 @@ export class Conversation {
     if (!runs.length) return;
     const messages = await allMessages(this.id).catch(() => null);
     if (messages === null || this.live) return;
+    this.stored = messages.length;
     for (const run of runs) this.#known.add(run.run_id);
     const ended = new Map(runs.filter((run) => !isLive(run.status)).map((run) => [run.run_id, run]));
     const turns = turnsOf(messages.filter((message) => ended.has(message.run_id)), ended);
